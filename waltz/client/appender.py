@@ -86,6 +86,11 @@ class Appender:
         """The number of append calls without an outcome."""
         return len(self._open_calls)
 
+    def problems(self) -> str:
+        """Return which servers are not connected, and why; see `Links.problems`."""
+        # A partition that was mounted at a mark, and never read, has only a link of this class.
+        return self._request_client.problems() or self._links.problems()
+
     def is_mounted(self, partition: int) -> bool:
         """See AppendState."""
         state = self._partitions.get(partition)
@@ -351,8 +356,7 @@ class Appender:
         state = self._partitions.get(call.partition)
         appends = None if state is None else state.appends
         end_error = None if self._end_error is None else self._end_error()
-        problems = self._request_client.problems()
-        return append_error(call, appends, end_error, result, outcomes, problems)
+        return append_error(call, appends, end_error, result, outcomes, self.problems())
 
     def _check(self) -> None:
         """Raise the error that `end` was called with, if it was called."""
@@ -383,8 +387,8 @@ class Appender:
         """End each `flush` that waits only for calls that have ended."""
         oldest_open = next(iter(self._open_calls), self._last_call + 1)
         for last_call, future in self._flushers:
-            if last_call < oldest_open:
-                _wake(future)
+            if last_call < oldest_open and not future.done():
+                future.set_result(None)
         self._flushers = [(call, future) for call, future in self._flushers if not future.done()]
 
 
@@ -392,8 +396,3 @@ def _settle(results: Iterable[AppendResult]) -> None:
     """Record outcomes at their tokens, which are those of `AppendCall.begin`."""
     for result in results:
         cast(AppendToken, result.token).settle(result)
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

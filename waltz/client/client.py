@@ -260,7 +260,7 @@ class Client(LogClient[DataT]):
 
     @override
     def _problems(self) -> str:
-        return self._request_client.problems()
+        return self._appender.problems()
 
     @override
     async def _flush(self) -> None:

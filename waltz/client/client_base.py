@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Generic, TypeVar
 
 from waltz.client.batch_stream import BatchStream
-from waltz.client.core.deserializing import Deserializer
+from waltz.client.core.deserializing import Deserializer, Unreadable
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.metrics import AppendState, ClientMetrics
 from waltz.client.core.values import DataT, Draft
@@ -42,6 +42,11 @@ class ClientBase(abc.ABC, Generic[DataT]):
         self._metrics = ClientMetrics(
             cluster_name, client_id, appending, asyncio.get_running_loop().time
         )
+
+    @property
+    def unreadable(self) -> Unreadable:
+        """The option ``unreadable``: what happens to data that the serializer cannot read."""
+        return self._options.unreadable
 
     @abc.abstractmethod
     def _check(self, partition: int | None = None) -> None:

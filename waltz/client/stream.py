@@ -90,6 +90,8 @@ class ServerStream(LogStream[DataT_co]):
         self._after = dict(after)
         self._until = dict(until)
         self._with_data = data
+        self._ranges: StreamRanges | None = None
+        """The requests of a stream with data; None before `batches` begins, and after `aclose`."""
         self._feeds: dict[int, PartitionFeed] = {}
         """The feed of each partition; empty until the stream uses feeds."""
         self._link_of: dict[int, ServerLink] = {}
@@ -140,6 +142,11 @@ class ServerStream(LogStream[DataT_co]):
             return
         self._closed = True
         self._ticker.stop()
+        if self._ranges is not None:
+            # Here, not only at the end of `batches`: an iterator that is kept, as by `waltz.sync`,
+            # does not end, and the requests would go on.
+            self._ranges.end()
+            self._ranges = None
         self._changed.set()
         self._dependencies.on_end(self)
         if self._links is not None:
@@ -187,7 +194,7 @@ class ServerStream(LogStream[DataT_co]):
             async for batch in self._from_feeds():
                 yield batch
             return
-        ranges = StreamRanges(
+        ranges = self._ranges = StreamRanges(
             self._dependencies.request_client, self._after, self._until, wake=self._changed.set
         )
         batches = read_batches(

@@ -29,6 +29,7 @@ from waltz.client.core.requests import CHECKSUM_ATTEMPTS
 from waltz.client.core.values import Transaction, TransactionRow, transactions_of
 from waltz.client.request_client import OnAnswer, RequestClient
 from waltz.protocol import RecordBatch, ReqId
+from waltz.protocol.notation import LAST_ID
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES
 from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
 
@@ -209,7 +210,10 @@ class StreamRanges:
         state.open_request = on_answer
         log_reaches_position = self._request_client.known_mark(partition) >= state.position
         wait_ms = _WAIT_MS if log_reaches_position else _UNCONFIRMED_WAIT_MS
-        request = ReadRecords(state.position + 1, count, self._limits.size, wait_ms, stored=True)
+        # A message cannot name the id after the largest one. A request for the largest one gets the
+        # same answer: no log has so many transactions, so it ends before the position.
+        first_id = min(state.position + 1, LAST_ID)
+        request = ReadRecords(first_id, count, self._limits.size, wait_ms, stored=True)
         self._request_client.send(partition, request, on_answer)
 
     def _handle_answer(self, partition: int, state: _StreamPartition, answer: Answer) -> None:

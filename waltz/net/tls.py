@@ -200,7 +200,8 @@ class TlsConfig:
         try:
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key, _refuse_password)
-                expires = expiry(self.certificate)
+                # Programs without a type checker may pass a text, as the ssl module accepts it.
+                expires = expiry(Path(self.certificate))
             if self.ca is not None:
                 context.load_verify_locations(self.ca)
                 # As with a trust store of 0.13.2, each certificate in the file is trusted by

@@ -240,6 +240,21 @@ async def test_submit_refuses_a_build_result_that_is_no_draft() -> None:
 
 
 @on_virtual_time
+async def test_append_and_flush_after_a_mount_at_a_mark_name_the_unconnected_server() -> None:
+    async with ClientCluster() as cluster:
+        client = await cluster.client(append_timeout=2, answer_timeout=1)
+        await cluster.kill_server(expire=False)
+        assert await client.mount(0, 5) == 5
+        append = asyncio.ensure_future(client.append(0, b"a"))
+        await asyncio.sleep(0)
+        unconnected = f"; not connected: server {cluster.servers[0].host}:"
+        with pytest.raises(AnswerLate, match=unconnected):
+            await client.flush()
+        with pytest.raises(ClusterUnreachable, match=unconnected):
+            await append
+
+
+@on_virtual_time
 async def test_mount_and_flush_time_out() -> None:
     async with ClientCluster() as cluster:
         await cluster.kill_server()

@@ -369,6 +369,24 @@ async def test_positions_at_the_ends_of_the_log_are_accepted() -> None:
             await client.read(0, -5)
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda client: client.stream(0, after=2**63 - 1, data=True),
+        lambda client: client.batches(0, after=2**63 - 1),
+    ],
+)
+@on_virtual_time
+async def test_ranges_after_the_largest_id_raise_client_ahead_and_keep_the_link(
+    read: Callable[[waltz.Client[Any]], Any],
+) -> None:
+    async with connected(count=2, partitions=2) as (_, client):
+        with pytest.raises(waltz.ClientAhead) as caught:
+            await _result(read(client))
+        assert (caught.value.client_mark, caught.value.log_mark) == (2**63 - 1, 1)
+        assert await client.high_water_mark(1) == -1
+
+
 # ---- options
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -34,6 +34,7 @@ from waltz.client.stream import ServerStream
 from waltz.protocol.client_server import (
     HighWaterMarkRequest,
     MountRequest,
+    RecordsRequest,
     TransactionDataRequest,
 )
 from waltz_server.core.partition import PartitionSettings
@@ -241,6 +242,21 @@ async def test_leaving_the_loop_ends_the_stream() -> None:
             async for _ in stream:
                 break
         assert await ids(client.stream(0, until=2)) == [0, 1, 2]
+
+
+@on_virtual_time
+async def test_closed_stream_with_data_sends_no_request_while_its_iterator_is_kept() -> None:
+    async with connected(count=3) as (cluster, client):
+        stream = client.stream(0, data=True)
+        batches = aiter(stream.batches())
+        assert len(await anext(batches)) == 3
+        await stream.aclose()
+        sent = len(cluster.requests_of(RecordsRequest))
+        await cluster.fill(0, 1)
+        await asyncio.sleep(30)
+        assert len(cluster.requests_of(RecordsRequest)) == sent
+        with pytest.raises(ClientClosed):
+            await anext(batches)
 
 
 @on_virtual_time

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -278,6 +279,14 @@ def test_unusable_tls_settings_are_refused(tls: TlsConfig, reason: str) -> None:
     for make in (tls.listening_context, tls.dialing_context):
         with pytest.raises(TlsConfigError, match=reason):
             make()
+
+
+def test_tls_files_named_by_texts_are_loaded(authority: Authority) -> None:
+    tls = authority.issue("client")
+    files: dict[str, Any] = {"certificate": str(tls.certificate), "key": str(tls.key)}
+    named = TlsConfig(**files, ca=tls.ca)
+    assert named.dialing_context() is not None
+    assert named.listening_context() is not None
 
 
 def test_file_without_a_certificate_is_named_in_the_error(tmp_path: Path) -> None:

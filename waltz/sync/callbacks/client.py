@@ -17,6 +17,7 @@ from typing import Generic, Self
 
 from waltz.client import ClientClosed, Draft, PartitionUnknown
 from waltz.client.core.arguments import check_count, check_seconds, check_timeout, checked_id
+from waltz.client.core.deserializing import Unreadable
 from waltz.client.core.values import DataT
 from waltz.client.deadlines import TimeLimit
 from waltz.sync import SyncClient
@@ -33,6 +34,19 @@ MAX_IN_FLIGHT = 100
 SUBMIT_TIMEOUT_SECONDS = 10.0
 APPLY_THREADS = 10
 RETRY_THREADS = 1
+
+
+def check_applies_all(unreadable: Unreadable) -> None:
+    """Raise ValueError if a client with this option ``unreadable`` leaves transactions out.
+
+    An application applies every transaction, each after its predecessor. Marks, the end of contexts
+    and retries after lock failures rely on that, as does `waltz.state.StateStore`.
+    """
+    if unreadable == "skip":
+        raise ValueError(
+            "unreadable is 'skip': an application with callbacks must apply every transaction; "
+            "pass 'raw', and let the application ignore data that are bytes, or 'raise'"
+        )
 
 
 class CallbackClient(Generic[DataT]):
@@ -53,6 +67,9 @@ class CallbackClient(Generic[DataT]):
         retry_threads: The number of threads that call ``execute`` after lock failures, and
             ``on_lock_failure`` and ``on_exception``.
 
+    Raises ValueError if the ``unreadable`` of ``log`` is ``"skip"``, because the application must
+    apply every transaction. With ``"raw"`` it gets unreadable data as bytes.
+
     If the application's ``get_client_high_water_mark`` raises an error, the constructor closes
     ``log`` and raises the error.
     """
@@ -72,6 +89,7 @@ class CallbackClient(Generic[DataT]):
         check_seconds("submit_timeout", submit_timeout)
         check_count("apply_threads", apply_threads)
         check_count("retry_threads", retry_threads)
+        check_applies_all(log.asyncio_client.unreadable)
         self._log = log
         self._application = application
         self._auto_mount = auto_mount

@@ -9,7 +9,7 @@ from waltz.client import Serializer
 from waltz.client.options import ConnectOptions
 from waltz.sync import connect as connect_sync
 from waltz.sync.callbacks.application import Application
-from waltz.sync.callbacks.client import MAX_IN_FLIGHT, CallbackClient
+from waltz.sync.callbacks.client import MAX_IN_FLIGHT, CallbackClient, check_applies_all
 
 T = TypeVar("T")
 
@@ -50,11 +50,13 @@ def connect(
     """Open a client with callbacks.
 
     ``zookeeper`` and ``root`` name the cluster as in `waltz.connect`. ``auto_mount`` is that of
-    `CallbackClient`. The other arguments and the errors are those of `waltz.connect`, with two
+    `CallbackClient`. The other arguments and the errors are those of `waltz.connect`, with three
     differences. Appends have no timeout unless ``append_timeout`` sets one. ``max_in_flight``
-    limits both the open appends and the open contexts of each partition. To set other arguments of
-    `CallbackClient`, create it from a client that `waltz.sync.connect` returns.
+    limits both the open appends and the open contexts of each partition. ``unreadable="skip"``
+    raises ValueError, because the application must apply every transaction. To set other arguments
+    of `CallbackClient`, create it from a client that `waltz.sync.connect` returns.
     """
+    check_applies_all(options.get("unreadable", "raise"))  # Before a connection is opened.
     limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)
     # A context waits until its outcome is known. With the default timeout of the client, it would
     # end by AppendUncertain if the cluster was away for longer than this timeout.
