@@ -16,6 +16,7 @@ from enum import Enum, auto
 from typing import Any
 
 from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.foreign_claims import is_foreign, label_command
 from waltz_operator.core.names import storage_set
 from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.objects.manifest import amount
@@ -34,6 +35,9 @@ _FAILURES = ("ControllerResizeError", "NodeResizeError")
 
 class GrowthState(Enum):
     """How far the growth of a volume is."""
+
+    FOREIGN = auto()
+    """The claim requests too little and lacks the cluster's labels, so it is not changed."""
 
     NOT_BOUND = auto()
     """The claim requests too little. Its request can be raised only after it has a volume."""
@@ -55,6 +59,10 @@ class GrowthState(Enum):
 
 
 _TEXTS = {
+    GrowthState.FOREIGN: (
+        "is not enlarged, because its claim lacks labels of this cluster; if it belongs to the "
+        "cluster, run"
+    ),
     GrowthState.NOT_BOUND: "is enlarged as soon as it is bound",
     GrowthState.NOT_REQUESTED: "the larger size is not requested yet",
     GrowthState.REQUESTED: "waits for its resize to begin",
@@ -72,7 +80,8 @@ class VolumeGrowth:
     ``data``, ``meta`` or ``wal``. Three sizes are quantities, as Kubernetes writes them, such as
     ``10Gi``. ``wanted`` is the size that the pool specifies, ``requested`` the size that the claim
     requests. ``size`` is the present size of the volume; while there is no volume, it is equal to
-    ``requested``. ``message`` is that of Kubernetes if the resize fails, otherwise empty.
+    ``requested``. ``message`` is that of Kubernetes if the resize fails, the command
+    that labels the claim if it is FOREIGN, otherwise empty.
     ``pending_since`` is when the file system began to wait for its resize, in UTC; it is None if
     the file system does not wait.
     """
@@ -109,7 +118,7 @@ def volume_growths(desired: DesiredCluster, observed: ObservedCluster) -> tuple[
     return tuple(
         growth
         for pool in desired.wanted_pools
-        for kind, pod, claim in _claims(desired, observed, pool)
+        for kind, pod, claim in _claims(observed, pool)
         if (growth := _growth(pool, kind, pod, claim)) is not None
     )
 
@@ -162,10 +171,12 @@ def refusal_text(growth: VolumeGrowth, reason: str) -> str:
 def requested_sizes(
     desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
 ) -> VolumeSizes:
-    """Return the largest size that a claim of the pool's pods requests, for each kind of volume."""
+    """Return the largest size that an own claim of the pool's pods requests, by kind of volume."""
     sizes: dict[str, str] = {}
-    for kind, _, claim in _claims(desired, observed, pool):
+    for kind, _, claim in _claims(observed, pool):
         request = _request(claim)
+        if not is_ours(claim, desired.name):
+            continue
         if kind not in sizes or is_smaller(sizes[kind], request):
             sizes[kind] = request
     return VolumeSizes(**sizes)
@@ -196,9 +207,7 @@ def _is_older(observed: ObservedCluster, pod: str, time: str | None) -> bool:
     return created is not None and time is not None and created < time
 
 
-def _claims(
-    desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
-) -> Iterator[tuple[str, str, LiveObject]]:
+def _claims(observed: ObservedCluster, pool: StoragePool) -> Iterator[tuple[str, str, LiveObject]]:
     """Yield the claims of a pool that have a size, each with the kind of its volume and its pod."""
     name = storage_set(pool.metadata.name)
     live = observed.objects.get(ObjectKey("StatefulSet", name))
@@ -209,7 +218,6 @@ def _claims(
             claim = observed.objects.get(ObjectKey("PersistentVolumeClaim", f"{kind}-{pod}"))
             if (
                 claim is not None
-                and is_ours(claim, desired.name)
                 and not claim["metadata"].get("deletionTimestamp")
                 and _request(claim)
             ):
@@ -236,6 +244,9 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
     # While the claim does not request the specified size yet, a failure on the claim is about an
     # earlier request, and says nothing about this growth.
     message = failure.get("message", "") if failure is not None and is_requested else ""
+    state = _state(is_bound, is_requested, conditions)
+    if is_foreign(claim, pool) and not is_requested:
+        state, message = GrowthState.FOREIGN, label_command(claim, pool)
     pending = conditions.get("FileSystemResizePending")
     return VolumeGrowth(
         pool.metadata.name,
@@ -247,7 +258,7 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
         size=capacity or request,
         requested=request,
         wanted=wanted,
-        state=_state(is_bound, is_requested, conditions),
+        state=state,
         message=message,
         pending_since=None if pending is None else pending.get("lastTransitionTime"),
     )

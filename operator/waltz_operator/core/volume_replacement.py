@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from waltz.metadata.core.formats import NO_SESSION
 from waltz_operator.core.desired import DesiredCluster, addresses_of
+from waltz_operator.core.foreign_claims import is_foreign, label_command
 from waltz_operator.core.names import (
     REPLACE_VOLUME_ANNOTATION,
     REPLACEMENT_ANNOTATION,
@@ -90,6 +91,11 @@ class PoolPod:
     claims: Mapping[str, LiveObject]
 
     @property
+    def claim_keys(self) -> tuple[ObjectKey, ...]:
+        """The keys of the volume claims that the pod uses, also of those that do not exist."""
+        return _claim_keys(self.pool, self.pod)
+
+    @property
     def claim_uids(self) -> tuple[str, ...]:
         """The uids of the volume claims that exist."""
         return tuple(claim["metadata"]["uid"] for claim in self.claims.values())
@@ -117,12 +123,14 @@ def pool_pods(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Po
     for pool in desired.own_pools:
         for ordinal, storage in enumerate(addresses_of(pool)):
             pod = f"{storage_set(pool.metadata.name)}-{ordinal}"
-            keys = (
-                ObjectKey("PersistentVolumeClaim", f"{kind}-{pod}")
-                for kind in pool.spec.volumes.by_kind
-            )
+            keys = _claim_keys(pool, pod)
             claims = {key.name: observed.objects[key] for key in keys if key in observed.objects}
             yield PoolPod(pool, pod, storage, claims)
+
+
+def _claim_keys(pool: StoragePool, pod: str) -> tuple[ObjectKey, ...]:
+    kinds = pool.spec.volumes.by_kind
+    return tuple(ObjectKey("PersistentVolumeClaim", f"{kind}-{pod}") for kind in kinds)
 
 
 def volume_losses(
@@ -162,6 +170,33 @@ def shutdown_obstacle(
         is_stopping = pod is not None and pod["metadata"].get("deletionTimestamp")
         if is_stopping and pool_pod.storage not in ignored:
             return f"pod {pool_pod.pod} is being stopped"
+    return None
+
+
+def claims_obstacle(
+    observed: ObservedCluster, pool_pod: PoolPod, loss: VolumeLoss | None
+) -> str | None:
+    """Return why the claims of a storage cannot be deleted, None if its replacement may begin.
+
+    A replacement that does not delete every claim which the pod uses would empty the old volume in
+    place, and then report it as a new one. So a claim must have the cluster's labels. It may be
+    absent only together with its pod: a pod that runs still uses the volume of a claim that was
+    removed by force. A storage that has started with a new volume needs no deletion.
+    """
+    if loss is not None and loss.has_new_volume:
+        return None
+    for key in pool_pod.claim_keys:
+        claim = pool_pod.claims.get(key.name)
+        if claim is None and ObjectKey("Pod", pool_pod.pod) in observed.objects:
+            return (
+                f"{key} does not exist, but pod {pool_pod.pod} does and may use its volume: delete "
+                "the pod, and Kubernetes creates both again"
+            )
+        if claim is not None and is_foreign(claim, pool_pod.pool):
+            return (
+                f"{key} lacks labels of this cluster, so the operator does not delete it; if its "
+                f"volume may be deleted, run: {label_command(claim, pool_pod.pool)}"
+            )
     return None
 
 

@@ -153,8 +153,13 @@ def test_set_of_another_cluster_does_not_show_that_the_storage_runs_here() -> No
     assert any("has the address of StoragePool a" in each for each in rounds(world, 3).problems)
 
 
-def test_other_pools_in_place_of_those_with_the_addresses_continue_the_adoption() -> None:
+@pytest.mark.parametrize("has_foreign_claims", [False, True])
+def test_other_pools_in_place_of_those_with_the_addresses_continue_the_adoption(
+    has_foreign_claims: bool,
+) -> None:
     world = same_names(others="xyz")
+    for key in add_claims(world) if has_foreign_claims else ():
+        world.objects[key]["metadata"]["labels"][CLUSTER_LABEL] = "invoices"
     rounds(world)
     world.specify(pools=["x", "y", "z"])
     world.foreign = frozenset(map(pool_storage, "abc"))

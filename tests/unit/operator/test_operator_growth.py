@@ -424,3 +424,36 @@ async def test_set_is_deleted_without_its_pods_and_only_with_its_uid() -> None:
     await executor.perform(OrphanPods("a-storage", world.objects[_SET]["metadata"]["uid"]))
     assert _SET not in world.objects
     assert ObjectKey("Pod", "a-storage-0") in world.objects
+
+
+def test_claim_without_the_labels_is_not_enlarged_and_the_status_says_how_to_label_it() -> None:
+    world = started()
+    claim = world.claims()[_CLAIM]
+    own, claim["metadata"]["labels"] = claim["metadata"]["labels"], {}
+    world.specify_size("a", "3Gi")
+    grown = [each.claim for each in step(world).steps if isinstance(each, GrowVolume)]
+    assert grown == ["data-a-storage-1"]
+    world.settle()
+    decided = planned(world)
+    assert decided.steps == ()
+    text = (
+        f"volume {_CLAIM}: 1Gi of 3Gi, is not enlarged, because its claim lacks labels of this "
+        "cluster; if it belongs to the cluster, run: kubectl label persistentvolumeclaim "
+        f"{_CLAIM} --namespace logs --overwrite app.kubernetes.io/name=waltz "
+        "app.kubernetes.io/managed-by=waltz-operator waltz.dev/cluster=log "
+        "waltz.dev/component=storage waltz.dev/pool=a"
+    )
+    assert text in decided.waits
+    assert resized(world) == ("False", "Resizing", text)
+    claim["metadata"]["labels"] = own
+    assert [each.claim for each in step(world).steps if isinstance(each, GrowVolume)] == [_CLAIM]
+
+
+def test_claim_without_the_labels_that_a_user_has_enlarged_is_followed_as_others() -> None:
+    world = started(storages=1)
+    world.specify_size("a", "3Gi")
+    claim = world.claims()[_CLAIM]
+    claim["metadata"]["labels"] = {}
+    claim["spec"]["resources"]["requests"]["storage"] = "3Gi"
+    assert "waits for its resize to begin" in resized(world)[2]
+    assert status_of(world).requested_sizes == VolumeSizes()

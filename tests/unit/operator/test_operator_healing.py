@@ -428,3 +428,60 @@ def test_comparison_continues_at_the_beginning_after_a_partition_that_is_unassig
     world.pools["a"]["metadata"]["annotations"] = {REPLACEMENT_ANNOTATION: begun.to_json()}
     found = [each for each in step(world).steps if isinstance(each, CompareReplica)]
     assert found[0] == CompareReplica("a", storage, replace(begun, partition=first, next_id=0))
+
+
+@pytest.mark.parametrize("labels", [{}, {"waltz.dev/cluster": "another"}])
+def test_requested_replacement_of_a_claim_without_the_labels_waits_until_it_is_labelled(
+    labels: dict[str, str],
+) -> None:
+    """Otherwise the old volume would be emptied in place and reported as a new one."""
+    world = started()
+    key = ObjectKey("PersistentVolumeClaim", "data-a-storage-0")
+    metadata, before = (
+        world.objects[key]["metadata"],
+        dict(world.disks[world.address("a-storage-0")]),
+    )
+    metadata["labels"] = labels
+    world.request("a-storage-0")
+    for _ in range(3):
+        decided = step(world)
+        assert decided.steps == ()
+    assert world.disks[world.address("a-storage-0")] == before
+    (reason,) = (each for each in decided.waits if "is not replaced yet" in each)
+    prefix, _, command = reason.partition("run: ")
+    assert f"{key} lacks labels of this cluster" in prefix
+    start = f"kubectl label persistentvolumeclaim {key.name} --namespace logs --overwrite "
+    assert command.startswith(start)
+    added = command.removeprefix(start).split()
+    metadata["labels"] = {**labels, **dict(each.split("=") for each in added)}
+    steps = steps_of(finish(world))
+    assert DeleteObject(key, metadata["uid"]) in steps
+    assert world.emptied == ["a-storage-0"]
+    assert not any(isinstance(each, EmptyVolume) for each in steps)
+
+
+def test_requested_replacement_waits_while_a_running_pod_has_no_claim() -> None:
+    world = started()
+    del world.objects[ObjectKey("PersistentVolumeClaim", "data-a-storage-0")]
+    world.request("a-storage-0")
+    decided = settled_plan(world)
+    assert decided.steps == ()
+    assert any(
+        "data-a-storage-0 does not exist, but pod a-storage-0 does" in each
+        for each in decided.waits
+    )
+    world.stop_pod("a-storage-0")
+    begin = RecordReplacement("a", Replacement("a-storage-0"))
+    assert begin in plan(world.desired(), world.observed()).steps
+
+
+def test_storage_that_has_started_empty_is_filled_although_its_claim_has_no_labels() -> None:
+    world = started()
+    claim = world.objects[ObjectKey("PersistentVolumeClaim", "data-a-storage-0")]
+    claim["metadata"]["labels"] = {}
+    world.lose_volume("a-storage-0")
+    world.settle()
+    world.request("a-storage-0")
+    steps = steps_of(finish(world))
+    assert RecordReplacement("a", Replacement("a-storage-0")) in steps
+    assert not any(isinstance(each, DeleteObject) for each in steps)

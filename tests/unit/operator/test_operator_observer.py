@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, StoredZnodes
-from tests.support.operator_world import World, cluster_resource
+from tests.support.operator_world import World, cluster_resource, pool_resource
 from waltz.admin.core.steps import CreateReplicas
 from waltz.metadata import MetadataStore, create_cluster
 from waltz.metadata.access import change_access_rules
@@ -23,7 +23,7 @@ from waltz.metadata.transport import declare_transport
 from waltz.testing import run
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.names import Component, labels
+from waltz_operator.core.names import CLUSTER_LABEL, Component, labels
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterIncomplete, ClusterMalformed, ClusterPresent
 from waltz_operator.core.steps import IssueCertificates
@@ -229,3 +229,18 @@ async def test_access_rules_and_declaration_of_tls_belong_to_the_cluster() -> No
     found = await read_metadata(store, desired, environment)
     assert isinstance(found, ClusterPresent)
     assert not found.foreign_znodes
+
+
+async def test_claim_without_labels_that_a_storage_uses_is_observed_by_its_name() -> None:
+    world = World(cluster_resource(pools=["a"]), [pool_resource("a")])
+    world.pools["a"]["metadata"]["labels"] = {CLUSTER_LABEL: "log"}
+    key = ObjectKey("PersistentVolumeClaim", "data-a-storage-0")
+    world.objects[key] = {"metadata": {"name": key.name, "uid": "restored"}}
+    kube, environment = FaultyKube(world, Faults()), FakeEnvironment(StoredZnodes(world), Faults())
+    found = await observe(
+        world.desired(),
+        cast(Kube, kube),
+        cast(Environment, environment),
+        datetime.datetime.now(datetime.UTC),
+    )
+    assert found.objects[key]["metadata"]["uid"] == "restored"

@@ -48,7 +48,7 @@ def plan_storages_elsewhere(
     for leaving in desired.leaving_pools:
         name = leaving.metadata.name
         has_claim = any(
-            (claim["metadata"].get("labels") or {}).get(POOL_LABEL) == name
+            is_ours(claim, desired.name) and claim["metadata"]["labels"].get(POOL_LABEL) == name
             for claim in observed.of_kind("PersistentVolumeClaim")
         )
         if name in elsewhere.values() and not has_claim:

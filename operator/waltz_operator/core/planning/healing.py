@@ -59,6 +59,7 @@ from waltz_operator.core.volume_replacement import (
     Replacement,
     VolumeLoss,
     begun_replacements,
+    claims_obstacle,
     must_yield,
     pool_pods,
     pools_with_obsolete_record,
@@ -186,7 +187,7 @@ def _plan_begin(
         if loss is not None and reason_to_wait is not None:
             result += _report(loss, reason_to_wait)
             continue
-        if (why := _obstacle(present, pool_pod, losses)) is not None:
+        if why := _obstacle(present, pool_pod, losses) or claims_obstacle(observed, pool_pod, loss):
             result += wait(f"the volume of storage {pool_pod.storage} is not replaced yet: {why}")
             continue
         # A storage that has started empty has a new volume already.

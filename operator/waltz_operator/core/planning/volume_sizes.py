@@ -121,7 +121,7 @@ def _outdated_set(
     if has_specified_sizes:
         return None
     growths = volume_growths(desired, observed)
-    before_request = (GrowthState.NOT_REQUESTED, GrowthState.NOT_BOUND)
+    before_request = (GrowthState.FOREIGN, GrowthState.NOT_REQUESTED, GrowthState.NOT_BOUND)
     if any(each.pool == name and each.state in before_request for each in growths):
         return None
     return live

@@ -58,7 +58,7 @@ from waltz_operator.core.steps import (
     problem,
     wait,
 )
-from waltz_operator.core.volume_replacement import is_replacing
+from waltz_operator.core.volume_replacement import is_replacing, pool_pods
 
 _PRUNED_KINDS = ("Certificate", "NetworkPolicy", "PodDisruptionBudget")
 """The kinds of objects that are deleted when the spec no longer wants them.
@@ -137,6 +137,8 @@ def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
     keys = {manifest.key for manifest in _unconditional_objects(desired, unknown)}
     keys |= {manifest.key for manifest in wanted_services(desired, unknown)}
     keys |= {ObjectKey("StatefulSet", names.storage_set(_name(pool))) for pool in pools}
+    # Kubernetes lets a pod use any claim of the right name, also one that a user has created.
+    keys |= {key for pool_pod in pool_pods(desired, unknown) for key in pool_pod.claim_keys}
     keys.add(ObjectKey("Deployment", names.servers(desired.name)))
     secret = tls_secret_name(desired.cluster)
     if secret is not None:
