@@ -22,6 +22,7 @@ from waltz_operator.core.rebalance import answered_request
 from waltz_operator.core.resources import LostVolume, PoolStatus, StoragePool
 from waltz_operator.core.status import metadata_with_key
 from waltz_operator.core.volume_growth import (
+    UNCHECKED,
     refusal_text,
     refused_kinds,
     requested_sizes,
@@ -92,9 +93,11 @@ def _resized(desired: DesiredCluster, observed: ObservedCluster, pool: StoragePo
     if not growths:
         return Statement("Resized", True, "AllResized", "")
     refused = refused_kinds(growths, observed, name)
-    texts = [refusal_text(growth, reason) for growth, reason in refused.values()]
+    sizes = requested_sizes(desired, observed, pool)
+    texts = [refusal_text(growth, reason, sizes) for growth, reason in refused.values()]
     texts += [str(growth) for growth in growths if growth.kind not in refused]
-    reason = "ResizeRefused" if refused else "Resizing"
+    is_refused = any(each != UNCHECKED for _, each in refused.values())
+    reason = "ResizeRefused" if is_refused else "Resizing"
     return Statement("Resized", False, reason, "; ".join(texts)[:MAX_MESSAGE_CHARACTERS])
 
 

@@ -320,8 +320,11 @@ def stops(failed: Step, later: Step) -> bool:
       another pod gets it. It also stops `WriteOutsideAddresses`, because a pod must have its slot
       before the address of the slot's Service is written.
     * Any other failed step of the access from outside stops nothing: no step waits for this access.
+    * A failed `GrowVolume` stops only each later `GrowVolume`: no other step waits for a growth.
     * Every other failed step stops all later steps.
     """
+    if isinstance(failed, GrowVolume):
+        return isinstance(later, GrowVolume)
     if isinstance(failed, SetSlot):
         return isinstance(later, SetSlot | WriteOutsideAddresses)
     return not concerns_outside_access(failed)

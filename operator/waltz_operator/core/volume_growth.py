@@ -29,6 +29,9 @@ RESTART_SECONDS = 300.0
 A driver that resizes file systems in use needs a minute at most.
 """
 
+UNCHECKED = "the API server could not check it"
+"""The reason of a growth whose dry run has failed, so that it is not known if it is refused."""
+
 _FAILURES = ("ControllerResizeError", "NodeResizeError")
 """The conditions of a claim whose resize fails; Kubernetes retries it."""
 
@@ -127,7 +130,8 @@ def growths_to_ask_about(growths: tuple[VolumeGrowth, ...]) -> tuple[VolumeGrowt
     """Return the growths that are to be tried in a dry run, to see if the API server refuses them.
 
     One volume of each kind of each pool is enough: all volumes of this kind have the same
-    StorageClass.
+    StorageClass. A quota may still refuse a later one after the first ones have grown
+    (`refusal_text`).
     """
     first: dict[tuple[str, str], VolumeGrowth] = {}
     for growth in growths:
@@ -156,15 +160,38 @@ def refused_kinds(
     return refused
 
 
-def refusal_text(growth: VolumeGrowth, reason: str) -> str:
-    """Return the sentence about volumes that cannot grow, with the way to larger ones."""
+def refusal_text(growth: VolumeGrowth, reason: str, sizes: VolumeSizes) -> str:
+    """Return the sentence about volumes that cannot grow, with the way to larger ones.
+
+    ``sizes`` are the largest sizes that claims of the pool request (`requested_sizes`). Claims grow
+    one after the other, so a quota can be exhausted after some of them have grown. The API server
+    then refuses to set the size back.
+    """
+    if reason == UNCHECKED:
+        return (
+            f"volume {growth.claim}: {growth.size} of {growth.wanted}, is enlarged as soon as the "
+            "API server can check it: the dry run failed, retrying; the operator's log says why"
+        )
     pool = growth.pool
+    largest: str = getattr(sizes, growth.kind)
+    has_grown = is_smaller(growth.requested, largest)
+    changed = (
+        f"other claims of {pool} request {largest} already, so its size cannot be set back. Remove "
+        "the cause, for example raise the quota, and the growth continues"
+        if has_grown
+        else "nothing was changed"
+    )
+    set_back = (
+        ""
+        if has_grown
+        else f". To keep the size, set volumes.{growth.kind}.size of {pool} back to "
+        f"{growth.requested}"
+    )
     return (
-        f"volume {growth.claim}: {growth.size} of {growth.wanted}, cannot grow: {reason}; nothing "
-        f"was changed. For larger volumes, replace the copy: add a StoragePool with "
+        f"volume {growth.claim}: {growth.size} of {growth.wanted}, cannot grow: {reason}; "
+        f"{changed}. For larger volumes, replace the copy: add a StoragePool with "
         f"{growth.wanted} to spec.pools, wait until it has its copy, then remove {pool} (the "
-        f"number of copies goes up by one and back, as 3, 4, 3). To keep the size, set "
-        f"volumes.{growth.kind}.size of {pool} back to {growth.requested}"
+        f"number of copies goes up by one and back, as 3, 4, 3){set_back}"
     )
 
 

@@ -134,6 +134,8 @@ def make_registry(
     """Return the handlers that kopf calls. An empty ``watched_namespace`` means all namespaces."""
     registry = kopf.OperatorRegistry()
     clusters, pools = _SeenResources(), _SeenResources()
+    # The owners of the pools as reported last, by the pool's namespace and name.
+    owners: dict[tuple[str, str], str] = {}
 
     @kopf.on.login(registry=registry)
     def login(**_: Any) -> kopf.ConnectionInfo:
@@ -164,12 +166,18 @@ def make_registry(
         *, namespace: str | None, name: str, body: kopf.Body, event: kopf.RawEvent, **_: Any
     ) -> None:
         assert namespace is not None
-        owner = body.metadata.labels.get(CLUSTER_LABEL)
         # The owner is the cluster that has claimed the pool. A pool without an owner causes no
         # reconcile: a cluster whose spec names the pool still waits to claim it, so it is not at
-        # rest and is reconciled soon anyway.
-        if pools.note(namespace, name, body, event) and owner is not None:
-            controller.enqueue(namespace, owner)
+        # rest and is reconciled soon anyway. A cluster that has lost the pool may be at rest. It
+        # claims the pool again, with the finalizer that delays a deletion.
+        owner = body.metadata.labels.get(CLUSTER_LABEL)
+        former = owners.pop((namespace, name), None)
+        if owner is not None and event["type"] != "DELETED":
+            owners[namespace, name] = owner
+        if pools.note(namespace, name, body, event):
+            for cluster in dict.fromkeys((former, owner)):
+                if cluster is not None:
+                    controller.enqueue(namespace, cluster)
         if body.metadata.get("deletionTimestamp"):
             await release_orphaned_pool(reconciler, namespace, name)
 

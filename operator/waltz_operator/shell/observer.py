@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -39,6 +40,7 @@ from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.workloads import needed_keys
 from waltz_operator.core.resources import TlsMode
 from waltz_operator.core.volume_growth import (
+    UNCHECKED,
     VolumeGrowth,
     growths_to_ask_about,
     size_request,
@@ -47,7 +49,9 @@ from waltz_operator.core.volume_growth import (
 from waltz_operator.shell.authority_observer import observe_authority, observe_authority_problem
 from waltz_operator.shell.certificates import days_left
 from waltz_operator.shell.environment import Environment
-from waltz_operator.shell.kube_api import Kube
+from waltz_operator.shell.kube_api import Kube, KubeError
+
+log = logging.getLogger(__name__)
 
 _KINDS = (
     "ConfigMap",
@@ -302,19 +306,33 @@ async def _growth_refusals(
 ) -> dict[str, str]:
     """Return the volume claims that the API server would not enlarge, each with the reason.
 
-    A dry run of each change shows its refusal before the plan is made. Without it, a step that
-    fails would delay all steps after it. The dry run also checks quotas and the StorageClass, which
-    an operator of one namespace may not read.
+    A dry run of each change shows its refusal before the plan is made. The dry run also checks
+    quotas and the StorageClass, which an operator of one namespace may not read. A dry run that
+    fails delays only the growth: it may fail for long, for example while a webhook for volume
+    claims does not answer, and the cluster must be repaired meanwhile.
     """
-    doubtful = growths_to_ask_about(growths)
-    answers = await asyncio.gather(
-        *(
-            kube.patch_refusal(
-                "PersistentVolumeClaim", desired.namespace, each.claim, size_request(each.wanted)
+
+    async def refusal(growth: VolumeGrowth) -> str | None:
+        claim, change = growth.claim, size_request(growth.wanted)
+        try:
+            return await kube.patch_refusal(
+                "PersistentVolumeClaim", desired.namespace, claim, change
             )
-            for each in doubtful
-        )
-    )
+        except KubeError as problem:
+            # The reason for the status has no text of the error, because a text that differs each
+            # time would be written each time.
+            log.warning(
+                "cluster %s/%s: failed to check the growth of volume %s to %s, retrying: %s",
+                desired.namespace,
+                desired.name,
+                claim,
+                growth.wanted,
+                problem,
+            )
+            return UNCHECKED
+
+    doubtful = growths_to_ask_about(growths)
+    answers = await asyncio.gather(*map(refusal, doubtful))
     return {
         each.claim: reason
         for each, reason in zip(doubtful, answers, strict=True)

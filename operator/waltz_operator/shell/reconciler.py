@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -40,9 +40,10 @@ from waltz_operator.shell.controller import PersistentApiError, ReconcileResult
 from waltz_operator.shell.desired_reader import InvalidResource, read_desired
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.executor import Executor, StepFailed, perform_on_pool
-from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
+from waltz_operator.shell.kube_api import Kube, KubeError
 from waltz_operator.shell.observer import observe, observe_metadata
 from waltz_operator.shell.resting import RestingCluster, pack
+from waltz_operator.shell.status_writer import write_status
 
 log = logging.getLogger(__name__)
 
@@ -260,7 +261,7 @@ class Reconciler:
         status = failed_status(conditions, metadata.generation, reason, message, now).to_json()
         change = {part: status[part] for part in ("conditions", "message")}
         if any(old.get(part) != value for part, value in change.items()):
-            await self._patch_status("WaltzCluster", metadata, change)
+            await write_status(self._kube, "WaltzCluster", metadata, change)
 
     async def _perform(
         self, desired: DesiredCluster, plan: ClusterPlan
@@ -326,7 +327,7 @@ class Reconciler:
         """
         ready, changed = self._changed_statuses(desired, observed, plan, failure)
         return ready, [
-            await self._patch_status(type(resource).__name__, resource.metadata, status)
+            await write_status(self._kube, type(resource).__name__, resource.metadata, status)
             for resource, status in changed
         ]
 
@@ -359,31 +360,6 @@ class Reconciler:
                 # status has are None in the patch, which removes them.
                 changed.append((resource, dict.fromkeys(old) | new))
         return ready, changed
-
-    async def _patch_status(
-        self, kind: str, metadata: ObjectMeta, status: Mapping[str, Any]
-    ) -> bool:
-        """Write a status; return whether this succeeded.
-
-        A failure is at most logged, because the next reconcile writes the status again.
-        """
-        try:
-            await self._kube.patch(
-                kind, metadata.namespace, metadata.name, {"status": status}, part="status"
-            )
-        except Conflict:
-            # The resource changed since it was read; the next reconcile writes its status.
-            return False
-        except KubeError as problem:
-            log.warning(
-                "%s %s/%s: failed to write the status, the next reconcile writes it again: %s",
-                kind,
-                metadata.namespace,
-                metadata.name,
-                problem,
-            )
-            return False
-        return True
 
 
 def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str | None) -> int:

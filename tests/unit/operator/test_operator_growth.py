@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from tests.support.growth_world import REFUSAL, GrowthWorld
 from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, StoredZnodes
 from tests.support.operator_world import cluster_resource, pool_resource
 from tests.unit.operator.test_operator_plan_properties import reach
+from waltz.admin.core.steps import CreateReplicas
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.planning import plan
 from waltz_operator.core.pool_status import pool_status
 from waltz_operator.core.preview import Ending, preview
 from waltz_operator.core.resources import PoolStatus, VolumeSizes
 from waltz_operator.core.steps import (
+    AddFinalizer,
     ApplyObject,
     ClusterPlan,
     DeleteObject,
     GrowVolume,
     OrphanPods,
     ReplacePod,
+    stops,
 )
-from waltz_operator.core.volume_growth import RESTART_SECONDS
+from waltz_operator.core.volume_growth import RESTART_SECONDS, UNCHECKED
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.executor import Executor, StepFailed
+from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.observer import observe
 
 _NOW = "2026-01-01T12:00:00Z"
@@ -163,6 +170,21 @@ def test_class_that_cannot_grow_is_reported_with_the_way_to_replace_the_copy() -
     assert resized(world)[:2] == ("False", "ResizeRefused")
     world.specify_size("a", "1Gi")
     assert planned(world).done
+
+
+def test_quota_that_some_claims_have_exhausted_is_reported_without_setting_the_size_back() -> None:
+    """The API server refuses a size below the largest request, because no volume shrinks."""
+    world = started()
+    world.specify_size("a", "3Gi")
+    world.claims()[_CLAIM]["spec"]["resources"]["requests"]["storage"] = "3Gi"
+    world.expandable = False
+    (reason,) = planned(world).waits
+    assert f"volume data-a-storage-1: 1Gi of 3Gi, cannot grow: {REFUSAL}" in reason
+    assert "other claims of a request 3Gi already, so its size cannot be set back" in reason
+    assert "raise the quota" in reason
+    assert "nothing was changed" not in reason
+    assert "back to" not in reason
+    assert resized(world) == ("False", "ResizeRefused", reason)
 
 
 def test_class_that_cannot_grow_does_not_stop_other_changes_of_the_pool() -> None:
@@ -394,6 +416,44 @@ async def test_observer_asks_about_one_claim_of_each_kind_and_changes_nothing() 
     assert observed.growth_refusals == {_CLAIM: REFUSAL}
     after = {name: claim["metadata"]["resourceVersion"] for name, claim in world.claims().items()}
     assert after == before
+
+
+class UncheckedKube(FaultyKube):
+    """An API server whose dry runs fail, as while a webhook for volume claims is down."""
+
+    async def patch_refusal(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
+    ) -> str | None:
+        raise KubeError("500 failed calling webhook")
+
+
+async def test_dry_run_that_fails_delays_only_the_growth() -> None:
+    world = started()
+    world.specify_size("a", "3Gi")
+    del world.objects[ObjectKey("StatefulSet", "b-storage")]
+    environment, kube = (
+        FakeEnvironment(StoredZnodes(world), Faults()),
+        UncheckedKube(world, Faults()),
+    )
+    desired = world.desired()
+    observed = await observe(desired, kube, environment, utc_now())
+    assert observed.growth_refusals == {_CLAIM: UNCHECKED}
+    decided = plan(desired, observed)
+    assert not any(isinstance(each, GrowVolume) for each in decided.steps)
+    assert any(isinstance(each, ApplyObject) for each in decided.steps), "the set is repaired"
+    (pool,) = (each for each in desired.own_pools if each.metadata.name == "a")
+    conditions = pool_status(desired, observed, pool, _NOW).conditions
+    (found,) = (each for each in conditions if each.type == "Resized")
+    assert (found.status, found.reason) == ("False", "Resizing")
+    assert f"{_CLAIM}: 1Gi of 3Gi, is enlarged as soon as the API server can check" in found.message
+    assert found.message in decided.waits
+
+
+def test_growth_that_fails_stops_only_other_growths() -> None:
+    growth = GrowVolume(_CLAIM, "1", "3Gi")
+    assert stops(growth, GrowVolume("data-a-storage-1", "1", "3Gi"))
+    assert not stops(growth, CreateReplicas("a-storage-0:6101", (0,)))
+    assert stops(AddFinalizer(), growth)
 
 
 async def test_growth_of_a_claim_that_has_changed_is_refused() -> None:

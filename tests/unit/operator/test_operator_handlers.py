@@ -70,6 +70,21 @@ async def test_changed_pool_enqueues_the_cluster_that_has_claimed_it() -> None:
     assert (calls.enqueued, calls.released) == ([(NAMESPACE, "log")], [])
 
 
+@pytest.mark.parametrize(("labels", "present"), [({}, []), ({CLUSTER_LABEL: "other"}, ["other"])])
+async def test_pool_that_loses_its_label_enqueues_the_cluster_that_had_claimed_it(
+    labels: dict[str, str], present: list[str]
+) -> None:
+    calls = Calls()
+    made = registry(calls)
+    await handle(made, "storagepools", labels={CLUSTER_LABEL: "log"})
+    calls.enqueued.clear()
+    await handle(made, "storagepools", labels=labels)
+    assert calls.enqueued == [(NAMESPACE, cluster) for cluster in ("log", *present)]
+    calls.enqueued.clear()
+    await handle(made, "storagepools", labels=labels, generation=2)
+    assert calls.enqueued == [(NAMESPACE, cluster) for cluster in present], "only once"
+
+
 @pytest.mark.parametrize("plural", ["waltzclusters", "storagepools"])
 async def test_written_status_of_a_resource_enqueues_nothing(plural: str) -> None:
     """The operator writes it: otherwise each reconcile that writes one would cause the next one."""

@@ -540,6 +540,64 @@ async def test_deleted_pool_whose_release_fails_is_released_when_its_cluster_is_
     assert "d" not in world.pools
 
 
+class ReplacedClusterKube(FaultyKube):
+    """An API server where a user replaces the cluster by a new one of its name.
+
+    This happens before the first status of the cluster is written: either before the operator reads
+    the cluster for this write, or between this read and the write.
+    """
+
+    def __init__(self, world: World, *, after_read: bool) -> None:
+        super().__init__(world, Faults())
+        self._after_read = after_read
+        self._reads = 0
+        self.replaced = False
+
+    async def get(self, kind: str, namespace: str, name: str) -> Any:
+        if kind == "WaltzCluster":
+            self._reads += 1
+            # The first read begins the reconcile.
+            if self._reads > 1 and not self._after_read:
+                self._replace()
+        return await super().get(kind, namespace, name)
+
+    async def patch(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
+    ) -> None:
+        if (kind, part) == ("WaltzCluster", "status"):
+            self._replace()
+        await super().patch(kind, namespace, name, change, part=part)
+
+    def _replace(self) -> None:
+        cluster = self._world.cluster
+        assert cluster is not None
+        if not self.replaced:
+            self.replaced = True
+            new = {"uid": "new", "resourceVersion": "new", "finalizers": []}
+            self._world.cluster = {
+                **cluster,
+                "metadata": cluster["metadata"] | new,
+                "status": {},
+            }
+
+
+@pytest.mark.parametrize("after_read", [False, True])
+async def test_status_of_a_deleted_cluster_is_not_written_to_a_new_one_of_its_name(
+    after_read: bool,
+) -> None:
+    """With the key of the deleted cluster, the new one would count as one that was lost."""
+    operation = Operation(Faults())
+    await operation.until_done()
+    world = operation.world
+    operation.kube = kube = ReplacedClusterKube(world, after_read=after_read)
+    world.down.add(sorted(world.disks)[0])
+    await operation.reconcile()
+    assert kube.replaced
+    assert world.cluster is not None
+    assert world.cluster["metadata"]["uid"] == "new"
+    assert world.cluster["status"] == {}
+
+
 async def test_group_of_a_pool_is_removed_from_its_status_when_it_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,8 +1,8 @@
 """Plan the growth of volumes whose pool specifies a larger size, without a restart. Pure.
 
 First every claim requests the new size. If the API server would refuse the request for a *kind* of
-volume (``data``, ``meta``, ``wal``), no claim of this kind is changed, the StatefulSet stays as it
-is, and a wait says how to get larger volumes. The claims of the other kinds still grow.
+volume (``data``, ``meta``, ``wal``), no further claim of this kind is changed, the StatefulSet
+stays as it is, and a wait says how to get larger volumes. The claims of the other kinds still grow.
 
 Then the claim templates of the StatefulSet must change, so that later pods get volumes of the new
 size, too. Kubernetes does not change the claim templates of an existing StatefulSet. So the set is
@@ -35,6 +35,7 @@ from waltz_operator.core.volume_growth import (
     GrowthState,
     refusal_text,
     refused_kinds,
+    requested_sizes,
     volume_growths,
 )
 from waltz_operator.core.volume_replacement import is_replacing
@@ -62,8 +63,9 @@ def plan_volume_growth(desired: DesiredCluster, observed: ObservedCluster) -> Cl
     for pool in desired.wanted_pools:
         name = pool.metadata.name
         refused = refused_kinds(growths, observed, name)
+        sizes = requested_sizes(desired, observed, pool)
         for growth, reason in refused.values():
-            result += wait(refusal_text(growth, reason))
+            result += wait(refusal_text(growth, reason, sizes))
         for growth in growths:
             if growth.pool != name or growth.kind in refused:
                 continue
