@@ -26,6 +26,7 @@ from waltz.client.core.errors import (
     new_instance,
 )
 from waltz.client.core.log_stream import LogStream
+from waltz.client.core.mount import AHEAD_CONFIRMATIONS, NOT_READY_BACKOFF_SECONDS
 from waltz.client.core.values import Attempt, Draft, Transaction
 from waltz.client.deadlines import TimeLimit
 from waltz.client.log_client import LogClient
@@ -125,7 +126,9 @@ class StateFollower(Generic[T]):
 
         Raises:
             AnswerLate: The timeout passed. The text has the error that holds the partition up.
-            ClientAhead: The log ends before the mark of the state, which is that of another log.
+            ClientAhead: The follower has found that the log ends before the mark of the state,
+                which is that of another log. Before that, a call with an id up to this mark
+                returns; `caught_up` does not.
             DataUnreadable: The serializer cannot read the next transaction.
             PermissionDenied: The client has no right to read the partition.
             ClientClosed: The client, or this follower, is closed.
@@ -152,9 +155,11 @@ class StateFollower(Generic[T]):
     ) -> None:
         """Wait until the state contains all that the log had when this call began.
 
-        First the high-water marks are read, then the state is awaited. ``timeout``, in seconds,
-        limits each of the two. None: the reads have the timeout of the client's options, and the
-        wait has no limit. Raises the errors of `applied` and of `LogClient.high_water_mark`.
+        First the high-water marks are read, then the state is awaited. A state that is then beyond
+        a high-water mark is compared with the log as it is now: if the log ends before the mark of
+        the state, ClientAhead is raised. ``timeout``, in seconds, limits each read and the wait.
+        None: the reads have the timeout of the client's options, and the wait has no limit. Raises
+        the errors of `applied` and of `LogClient.high_water_mark`.
         """
         numbers = list(self._followed)
         marks = await asyncio.gather(
@@ -165,6 +170,11 @@ class StateFollower(Generic[T]):
             for number, mark in zip(numbers, marks, strict=True)
         )
         await asyncio.gather(*waits)
+        checks = (
+            self._check_mark(number, mark, timeout)
+            for number, mark in zip(numbers, marks, strict=True)
+        )
+        await asyncio.gather(*checks)
 
     async def submit(
         self,
@@ -207,6 +217,22 @@ class StateFollower(Generic[T]):
             with contextlib.suppress(AnswerLate, *_FINAL):
                 await self.applied(partition, transaction_id, timeout=timeout)
         return transaction_id
+
+    async def _check_mark(self, partition: int, log_mark: int, seconds: float | None) -> None:
+        """Raise ClientAhead if the log of ``partition`` ends before the mark of the state.
+
+        ``log_mark`` is a high-water mark that was read before. If the state is beyond it, it is
+        read again, with the timeout ``seconds``: transactions may have been appended and applied
+        since. `AHEAD_CONFIRMATIONS` says why one answer is not enough.
+        """
+        mark, num_reads = self.mark(partition), 0
+        while log_mark < mark:
+            if num_reads == AHEAD_CONFIRMATIONS:
+                raise ClientAhead(partition, mark, log_mark)
+            if num_reads:
+                await asyncio.sleep(NOT_READY_BACKOFF_SECONDS)
+            log_mark = await self._client.high_water_mark(partition, timeout=seconds)
+            num_reads += 1
 
     def _followed_partition(self, partition: int) -> _Followed[T]:
         """Return a followed partition. Raises ValueError for another one."""
@@ -264,9 +290,15 @@ class _Followed(Generic[T]):
         self._check_running()
 
     async def wait_until_applied(self, transaction_id: int) -> None:
-        """Wait until the state contains a transaction. Raises the error that ended `run`."""
-        while self.mark < transaction_id:
+        """Wait until the state contains a transaction. Raises the error that ended `run`.
+
+        Return if `run` ended after the transaction was applied, unless by ClientAhead: then the
+        mark is that of another log, and does not show that the state contains the transaction.
+        """
+        while not self._started or self.mark < transaction_id:
             await self._wait_for_change()
+        if isinstance(self._end_error, ClientAhead):
+            self._check_running()
 
     async def _follow_with_retries(self) -> None:
         """Apply transactions as `run` does; call `_follow` again after an error, with a delay."""

@@ -16,10 +16,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from waltz.runtime.memory import favour_speed
+
+T = TypeVar("T")
 
 _SOFTWARE_ERROR = 70
 """The exit code after a broken invariant: EX_SOFTWARE of sysexits.h."""
@@ -76,13 +79,16 @@ def run_loop(
         uvloop.run(_fail_stop(main))
 
 
-def fail_stop_on_error(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
+def fail_stop_on_error(
+    task: asyncio.Task[T], expected: tuple[type[Exception], ...] = ()
+) -> asyncio.Task[T]:
     """Make an exception that ends ``task`` end the process immediately; return ``task``.
 
-    An OSError is logged immediately and does not end the process. Without this function, asyncio
-    would report an exception only when the garbage collector finds the task.
+    An OSError is logged immediately and does not end the process. An exception in ``expected`` is
+    left to the code that awaits ``task``. Without this function, asyncio would report an exception
+    only when the garbage collector finds the task.
     """
-    task.add_done_callback(_report_failure)
+    task.add_done_callback(partial(_report_failure, expected))
     return task
 
 
@@ -92,10 +98,13 @@ async def _fail_stop(main: Coroutine[Any, Any, None]) -> None:
     await main
 
 
-def _report_failure(task: asyncio.Task[Any]) -> None:
-    """Pass the exception that ended ``task``, if any, to `_handle_exception`."""
+def _report_failure(expected: tuple[type[Exception], ...], task: asyncio.Task[Any]) -> None:
+    """Pass the exception that ended ``task``, if any, to `_handle_exception`.
+
+    An exception in ``expected`` is not passed on.
+    """
     error = None if task.cancelled() else task.exception()
-    if error is not None:
+    if error is not None and not isinstance(error, expected):
         context = {"message": "a task failed", "exception": error, "task": task}
         task.get_loop().call_exception_handler(context)
 

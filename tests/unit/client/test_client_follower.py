@@ -307,6 +307,34 @@ async def test_mark_of_another_log_ends_the_partition_for_all_that_wait() -> Non
         assert done[0] is not done[1]
         with pytest.raises(waltz.ClientAhead):
             await follower.submit(0, lambda _: None)
+        with pytest.raises(waltz.ClientAhead):
+            await follower.applied(0, 2)
+
+
+@on_virtual_time
+@pytest.mark.parametrize("count", [0, 3])
+async def test_caught_up_with_the_mark_of_another_log_raises_client_ahead(count: int) -> None:
+    """It returned, as if the state of another cluster were up to date with this one."""
+    async with following(State({0: 10**9}), count) as (_, _, follower):
+        with pytest.raises(waltz.ClientAhead, match="ends at transaction") as raised:
+            await follower.caught_up()
+        assert (raised.value.client_mark, raised.value.log_mark) == (10**9, count - 1)
+
+
+@on_virtual_time
+async def test_caught_up_returns_if_a_server_answers_twice_with_an_old_end_of_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with following(State(), 3) as (_, client, follower):
+        await follower.applied(0, 2)
+        answers, read_mark = [0, 0, 1], client.high_water_mark
+
+        async def stale_first(partition: int, **options: Any) -> int:
+            return answers.pop(0) if answers else await read_mark(partition, **options)
+
+        monkeypatch.setattr(client, "high_water_mark", stale_first)
+        await follower.caught_up()
+        assert answers == []
 
 
 @on_virtual_time

@@ -17,7 +17,6 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.storage_maps import ReplicaChange, assign_everything
 from waltz.metadata.lifecycle import create_cluster
-from waltz.metadata.membership import ServerMembership
 from waltz.metadata.store import MetadataStore, StoreClosed
 from waltz.metadata.zookeeper_access import AccessDenied, ZooKeeperAccess
 from waltz.net import PLAINTEXT, DialFailed, FrameHandler, ListenFailed
@@ -164,18 +163,14 @@ async def test_stop_waits_for_partitions_that_are_still_closing(scene: Scene) ->
 
 @pytest.mark.parametrize("ended", ["assignments", "access", "membership"])
 async def test_wait_for_failure_raises_when_a_background_task_fails(
-    scene: Scene, ended: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, ended: str
 ) -> None:
     async def fail() -> None:
         raise RuntimeError(ended)
 
-    node = scene.node
-    if ended == "membership":
-        monkeypatch.setattr(ServerMembership, "finished", lambda self: fail())
-    else:
-        name = "_assignments_task" if ended == "assignments" else "_access_task"
-        cast(asyncio.Task[None], getattr(node, name)).cancel()
-        setattr(node, name, asyncio.create_task(fail()))
+    node, name = scene.node, f"_{ended}_task"
+    cast(asyncio.Task[None], getattr(node, name)).cancel()
+    setattr(node, name, asyncio.create_task(fail()))
     with pytest.raises(RuntimeError, match=ended):
         await asyncio.wait_for(node.wait_for_failure(), 5)
 

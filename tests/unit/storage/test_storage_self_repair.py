@@ -36,14 +36,18 @@ MARK = 50
 # ---- the plan
 
 
-@pytest.fixture
-def model() -> Model:
+def new_model() -> Model:
     """Partition 0 on A, B and C; their store session began after the record 50."""
     made = Model({A: 0, B: 1, C: 2}, {0: frozenset({A, B, C})})
     made.append(100)
     for each in (A, B, C):
         made.update(each, 0, local_low_water_mark=MARK)
     return made
+
+
+@pytest.fixture
+def model() -> Model:
+    return new_model()
 
 
 def observe(model: Model, **damaged: tuple[int, int]) -> ReplicaObservation:
@@ -124,7 +128,8 @@ async def test_attempt_repairs_only_records_up_to_the_own_mark(model: Model) -> 
     await attempt.repair(0, IdRange(38, 44), 40)
     await attempt.repair(0, IdRange(46, 46), 40)
     assert attempt.repairs == ["records 38-40 of partition 0 from storage b:1"]
-    assert attempt.obstacles == [
+    assert attempt.obstacles == []
+    assert attempt.waiting == [
         f"{records} of partition 0: above the local low-water mark 40; they can be repaired after "
         "the next store session has begun"
         for records in ("records 41-44", "record 46")
@@ -153,7 +158,7 @@ class _SilentLog:
 
 
 async def test_own_log_that_does_not_answer_is_named_instead_of_the_peer(
-    model: Model, monkeypatch: pytest.MonkeyPatch
+    model: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(self_repair, "_ANSWER_SECONDS", 0.01)
     own: Any = _SilentLog()
@@ -166,13 +171,9 @@ async def test_own_log_that_does_not_answer_is_named_instead_of_the_peer(
         states=lambda: [SimpleNamespace(partition=0, local_low_water_mark=MARK)]
     )
     monkeypatch.setattr(_Attempt, "_peer", AsyncMock(return_value=peer))
-    warnings: list[str] = []
-    monkeypatch.setattr(
-        self_repair.log, "warning", lambda text, *values: warnings.append(text % values)
-    )
     await SelfRepair(scrubber, directory, own, peers, RepairTimes())._attempt()
     assert len(own.requests) == 1, "no other peer helps"
-    assert warnings == [
+    assert caplog.messages == [
         "repair: records stay damaged for now, and the storage tries again later: records "
         f"0-{last_id} of partition 0: this storage has not replaced them in its own log within "
         "0.01 s: check its disk"

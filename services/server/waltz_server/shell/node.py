@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from waltz.metadata.access import follow_access_rules, read_access_rules
-from waltz.metadata.cluster import Cluster
+from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.policy import Shuffle
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.membership import ServerMembership
-from waltz.metadata.store import MetadataStore
+from waltz.metadata.store import MetadataStore, StoreError
 from waltz.metadata.zookeeper_access import OpenStore
 from waltz.net import TCP, AcceptedConnections, FrameConnection, Network
 from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
+from waltz.runtime.process import fail_stop_on_error
 from waltz_server.core.partition import Partition
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
@@ -41,6 +44,8 @@ _RECENT_SHARE = 0.5
 The rest is for the `DataCache`."""
 _FINISH_SECONDS = 3.0
 """How long a server that stops waits for its open appends."""
+_METADATA_ERRORS = (MalformedMetadata, NoCluster, StoreError)
+"""Errors after which the server stops in good order, because it cannot follow the metadata."""
 _FINISH_CHECK_SECONDS = 0.005  # The pause between two checks in `_finish_appends`.
 
 OnAcquired = Callable[[HostedPartition], None]
@@ -107,6 +112,8 @@ class ServerNode:
         """The connections of clients that are not read now."""
         self._preference_change = asyncio.Lock()
         """Held during `prefer`, so that each change starts from the result of the one before."""
+        self._membership_task: asyncio.Task[None] | None = None
+        """The task that waits for the end of the membership."""
         self._assignments_task: asyncio.Task[None] | None = None
         """The task that follows the replica assignments in ZooKeeper."""
         self._access_task: asyncio.Task[None] | None = None
@@ -208,8 +215,8 @@ class ServerNode:
         access = await read_access_rules(cluster)
         self.control.replace(None if access is None else access.value)
         self.listener.start(config.bind_host, config.port)
-        self._assignments_task = asyncio.create_task(self._follow_assignments())
-        self._access_task = asyncio.create_task(self._follow_access_rules())
+        self._assignments_task = _background(self._follow_assignments())
+        self._access_task = _background(self._follow_access_rules())
         shuffle, uses_tls = self._environment.shuffle, config.tls.enabled
         self._membership = ServerMembership(
             cluster, self.endpoint, self._set_owned, shuffle=shuffle, uses_tls=uses_tls
@@ -219,6 +226,7 @@ class ServerNode:
         """Join the cluster, which then assigns partitions; raises as `ServerMembership.join`."""
         assert self._membership is not None
         await self._membership.join()
+        self._membership_task = _background(self._membership.finished())
 
     async def stop(self) -> None:
         """Leave the cluster, finish open appends, and close everything.
@@ -246,12 +254,14 @@ class ServerNode:
             await self._metadata_store.close()
 
     async def wait_for_failure(self) -> None:
-        """Wait until the server can no longer take part in the cluster; raise the error, if any."""
-        assert self._membership is not None
+        """Wait until the server can no longer take part in the cluster; raise the error, if any.
+
+        An unexpected error ends the process before (`fail_stop_on_error`).
+        """
+        assert self._membership_task is not None
         assert self._assignments_task is not None
         assert self._access_task is not None
-        membership = asyncio.ensure_future(self._membership.finished())
-        tasks = [membership, self._assignments_task, self._access_task]
+        tasks = [self._membership_task, self._assignments_task, self._access_task]
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
             task.result()
@@ -389,3 +399,11 @@ class ServerNode:
         """Whether ``partition`` is on this server and has too many open appends."""
         hosted = self._hosted.get(partition)
         return hosted is not None and hosted.core.overloaded
+
+
+def _background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start a task that follows the metadata; an unexpected error in it ends the process.
+
+    Such an error shows a broken invariant. A stop in good order could write to the log by it.
+    """
+    return fail_stop_on_error(asyncio.create_task(work), _METADATA_ERRORS)

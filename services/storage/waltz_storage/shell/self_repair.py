@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30.0
 """The time that a peer has to send each batch, and that the own log then has to replace it."""
+_PERSISTENT_SECONDS = 600.0
+"""Obstacles that last longer are logged as an error: most others, such as a storage that restarts,
+end before. The alert WaltzRecordsDamaged waits for the same time."""
 _RECORDS_AT_ONCE = 1000
 """How many records are read from a peer and replaced at once."""
 
@@ -88,6 +91,11 @@ class SelfRepair:
         self._times = times
         self._new_damage = asyncio.Event()
         """Set when damage was found since the last attempt began."""
+        self._obstructed_since: float | None = None
+        """The time of the first of the last attempts that all met an obstacle, None if the last
+        attempt met none."""
+        self._last_line = (logging.NOTSET, "")
+        """Level and obstacles that the last attempt has logged."""
 
     def damage_found(self) -> None:
         """Begin an attempt soon, because damage was found."""
@@ -108,6 +116,8 @@ class SelfRepair:
             if self._findings.ranges:
                 await self._attempt()
             failures = failures + 1 if self._findings.ranges else 0
+            if not failures:  # Also if an administrator has repaired the records.
+                self._log_unrepaired([], [])
 
     async def _is_found_within(self, seconds: float) -> bool:
         """Wait at most ``seconds``; return whether damage was found meanwhile."""
@@ -121,6 +131,7 @@ class SelfRepair:
     async def _attempt(self) -> None:
         """Repair what can be repaired now, and log what cannot."""
         partitions = tuple(sorted(self._findings.ranges))
+        waiting: list[str] = []
         try:
             observation, params = await self._peers.observe(partitions, damage=True)
         except PeersUnknown as problem:
@@ -136,11 +147,31 @@ class SelfRepair:
                     attempt.obstacles.append(str(problem))
             if attempt.replaced:
                 log.info("repair: replaced %s", listed(attempt.replaced))
-            obstacles = attempt.obstacles
-        if obstacles and self._findings.ranges:
-            log.warning(
+            obstacles, waiting = attempt.obstacles, attempt.waiting
+        if self._findings.ranges:  # If not, another source had the records.
+            self._log_unrepaired(obstacles, waiting)
+
+    def _log_unrepaired(self, obstacles: list[str], waiting: list[str]) -> None:
+        """Log what an attempt has not repaired: `_Attempt.obstacles` and `_Attempt.waiting`.
+
+        Obstacles that do not end by themselves become an error. Lines that an attempt repeats have
+        the level DEBUG.
+        """
+        now = asyncio.get_running_loop().time()
+        if not obstacles:
+            self._obstructed_since = None
+        elif self._obstructed_since is None:
+            self._obstructed_since = now
+        since = self._obstructed_since
+        is_persistent = since is not None and now - since >= _PERSISTENT_SECONDS
+        line = (logging.ERROR if is_persistent else logging.WARNING, listed(waiting + obstacles))
+        last_line, self._last_line = self._last_line, line
+        if waiting or obstacles:
+            level, text = line
+            log.log(
+                logging.DEBUG if line == last_line else level,
                 "repair: records stay damaged for now, and the storage tries again later: %s",
-                listed(obstacles),
+                text,
             )
 
     async def _repair_all(self, attempt: _Attempt, observation: ReplicaObservation) -> None:
@@ -173,6 +204,8 @@ class _Attempt(AsyncExitStack):
         """What was repaired, as texts."""
         self.obstacles: list[str] = []
         """What was not repaired, and why."""
+        self.waiting: list[str] = []
+        """What was not repaired and can be repaired later, without a person."""
         self._observation = observation
         self._params = params
         self._handler = handler
@@ -190,7 +223,7 @@ class _Attempt(AsyncExitStack):
         """
         if ids.last_id > mark:
             above = DamagedRange(partition, max(ids.first_id, mark + 1), ids.last_id)
-            self.obstacles.append(
+            self.waiting.append(
                 f"{records_of(above)}: above the local low-water mark {mark}; they can be "
                 "repaired after the next store session has begun"
             )
