@@ -20,7 +20,7 @@ from waltz_server.main import run_node
 
 async def main():
     scene = Scene()
-    await scene.create()
+    await scene.create_cluster()
     node, stop = scene.node, scene.node.stop
     async def stop_in_good_order():
         print("stopped in good order", flush=True)

@@ -113,8 +113,7 @@ async def test_stop_ends_the_session_and_the_tasks_of_the_server() -> None:
     await scene.start()
     node = scene.node
     before = asyncio.all_tasks() - {asyncio.current_task()}
-    assert node._assignments_task in before
-    assert node._access_task in before
+    assert set(node._metadata_tasks) <= before
     assert (await scene.cluster.membership()).servers()
     await node.stop()
     assert not (await scene.cluster.membership()).servers()
@@ -161,18 +160,21 @@ async def test_stop_waits_for_partitions_that_are_still_closing(scene: Scene) ->
     await stopping
 
 
-@pytest.mark.parametrize("ended", ["assignments", "access", "membership"])
+@pytest.mark.parametrize("ended", range(3))
 async def test_wait_for_failure_raises_when_a_background_task_fails(
-    scene: Scene, ended: str
+    scene: Scene, ended: int
 ) -> None:
-    async def fail() -> None:
-        raise RuntimeError(ended)
+    """The tasks follow the assignments, the access rules and the membership."""
 
-    node, name = scene.node, f"_{ended}_task"
-    cast(asyncio.Task[None], getattr(node, name)).cancel()
-    setattr(node, name, asyncio.create_task(fail()))
-    with pytest.raises(RuntimeError, match=ended):
-        await asyncio.wait_for(node.wait_for_failure(), 5)
+    async def fail() -> None:
+        raise RuntimeError("a defect")
+
+    tasks = scene.node._metadata_tasks
+    assert len(tasks) == 3
+    tasks[ended].cancel()
+    tasks[ended] = asyncio.create_task(fail())
+    with pytest.raises(RuntimeError, match="a defect"):
+        await asyncio.wait_for(scene.node.wait_for_failure(), 5)
 
 
 async def test_observer_gets_the_partitions_that_the_server_has_already(scene: Scene) -> None:

@@ -44,9 +44,9 @@ _RECENT_SHARE = 0.5
 The rest is for the `DataCache`."""
 _FINISH_SECONDS = 3.0
 """How long a server that stops waits for its open appends."""
-_METADATA_ERRORS = (MalformedMetadata, NoCluster, StoreError)
-"""Errors after which the server stops in good order, because it cannot follow the metadata."""
 _FINISH_CHECK_SECONDS = 0.005  # The pause between two checks in `_finish_appends`.
+_METADATA_ERRORS = (MalformedMetadata, NoCluster, StoreError)
+"""Errors of following the metadata after which the server stops in good order."""
 
 OnAcquired = Callable[[HostedPartition], None]
 OnReleased = Callable[[int], None]
@@ -112,12 +112,8 @@ class ServerNode:
         """The connections of clients that are not read now."""
         self._preference_change = asyncio.Lock()
         """Held during `prefer`, so that each change starts from the result of the one before."""
-        self._membership_task: asyncio.Task[None] | None = None
-        """The task that waits for the end of the membership."""
-        self._assignments_task: asyncio.Task[None] | None = None
-        """The task that follows the replica assignments in ZooKeeper."""
-        self._access_task: asyncio.Task[None] | None = None
-        """The task that follows the access rules in ZooKeeper."""
+        self._metadata_tasks: list[asyncio.Task[None]] = []
+        """The tasks that follow replica assignments, access rules and membership in ZooKeeper."""
         self._leaving = False
         """Whether `stop` was called."""
         self._on_acquired: OnAcquired = lambda hosted: None
@@ -215,8 +211,8 @@ class ServerNode:
         access = await read_access_rules(cluster)
         self.control.replace(None if access is None else access.value)
         self.listener.start(config.bind_host, config.port)
-        self._assignments_task = _background(self._follow_assignments())
-        self._access_task = _background(self._follow_access_rules())
+        self._begin_to_follow(self._follow_assignments())
+        self._begin_to_follow(self._follow_access_rules())
         shuffle, uses_tls = self._environment.shuffle, config.tls.enabled
         self._membership = ServerMembership(
             cluster, self.endpoint, self._set_owned, shuffle=shuffle, uses_tls=uses_tls
@@ -226,7 +222,7 @@ class ServerNode:
         """Join the cluster, which then assigns partitions; raises as `ServerMembership.join`."""
         assert self._membership is not None
         await self._membership.join()
-        self._membership_task = _background(self._membership.finished())
+        self._begin_to_follow(self._membership.finished())
 
     async def stop(self) -> None:
         """Leave the cluster, finish open appends, and close everything.
@@ -242,9 +238,8 @@ class ServerNode:
         if self._membership is not None:
             await self._membership.leave()
         await self._finish_appends()
-        for task in (self._assignments_task, self._access_task):
-            if task is not None:
-                task.cancel()
+        for task in self._metadata_tasks:
+            task.cancel()
         await self.listener.close()
         await asyncio.gather(*(hosted.close() for hosted in self._hosted.values()))
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -254,15 +249,8 @@ class ServerNode:
             await self._metadata_store.close()
 
     async def wait_for_failure(self) -> None:
-        """Wait until the server can no longer take part in the cluster; raise the error, if any.
-
-        An unexpected error ends the process before (`fail_stop_on_error`).
-        """
-        assert self._membership_task is not None
-        assert self._assignments_task is not None
-        assert self._access_task is not None
-        tasks = [self._membership_task, self._assignments_task, self._access_task]
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        """Wait until the server can no longer take part in the cluster; raise the error, if any."""
+        ended, _ = await asyncio.wait(self._metadata_tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
             task.result()
 
@@ -324,6 +312,15 @@ class ServerNode:
             await self._membership.prefer(sorted(before | named if preferred else before - named))
 
     # ---- changes in the cluster
+
+    def _begin_to_follow(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task that follows metadata in ZooKeeper.
+
+        An unexpected error in it ends the process: it shows a broken invariant, by which a stop in
+        good order could write to the log.
+        """
+        task = fail_stop_on_error(asyncio.create_task(work), _METADATA_ERRORS)
+        self._metadata_tasks.append(task)
 
     def _set_owned(self, owned: Mapping[int, int]) -> None:
         """Acquire and release partitions, so that this server has exactly those in ``owned``.
@@ -399,11 +396,3 @@ class ServerNode:
         """Whether ``partition`` is on this server and has too many open appends."""
         hosted = self._hosted.get(partition)
         return hosted is not None and hosted.core.overloaded
-
-
-def _background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start a task that follows the metadata; an unexpected error in it ends the process.
-
-    Such an error shows a broken invariant. A stop in good order could write to the log by it.
-    """
-    return fail_stop_on_error(asyncio.create_task(work), _METADATA_ERRORS)
