@@ -22,6 +22,7 @@ from waltz.client.core.errors import (
     ClientClosed,
     ClientFailed,
     DataUnreadable,
+    PartitionUnknown,
     PermissionDenied,
     new_instance,
 )
@@ -71,7 +72,7 @@ class StateFollower(Generic[T]):
     Args:
         client: An open client. The follower does not close it.
         state: The state. Its methods are called for one transaction of a partition at a time.
-        partitions: The partitions to follow. None: all.
+        partitions: The partitions to follow. None: all. An unknown one raises PartitionUnknown.
     """
 
     def __init__(
@@ -81,6 +82,9 @@ class StateFollower(Generic[T]):
         partitions: Iterable[int] | None = None,
     ) -> None:
         numbers = range(client.num_partitions) if partitions is None else sorted(set(partitions))
+        for number in numbers:
+            if not 0 <= number < client.num_partitions:
+                raise PartitionUnknown(number, client.num_partitions)
         self._client = client
         self._state = state
         self._followed = {number: _Followed(client, state, number) for number in numbers}

@@ -298,6 +298,13 @@ async def test_cancelled_leaving_ends_the_calls_that_wait(seconds: float) -> Non
 
 
 @on_virtual_time
+async def test_follower_of_an_unknown_partition_is_refused() -> None:
+    async with InProcessCluster() as cluster, cluster.connect() as client:
+        with pytest.raises(waltz.PartitionUnknown, match="there is no partition 7"):
+            waltz.StateFollower(client, State(), [0, 7])
+
+
+@on_virtual_time
 async def test_mark_of_another_log_ends_the_partition_for_all_that_wait() -> None:
     state = State({0: 10**9})
     async with following(state, 3) as (_, _, follower):
