@@ -159,13 +159,23 @@ CLIENT_BUGS = (
         ),
     ),
     Planted(
+        "a partition stays behind a log that has its end again",
+        Package.SYNC,
+        "    raise ClientAhead(self.number, self.mark, log_mark)\nself.problem = None\n",
+        "    raise ClientAhead(self.number, self.mark, log_mark)\n",
+        "A partition that works again refuses transactions.",
+        nodes(
+            "unit/sync/test_client_active_partition.py::test_partition_accepts_contexts_when_the_log_ends_at_its_mark_again"
+        ),
+    ),
+    Planted(
         "a problem of a feed outlasts it",
         Package.SYNC,
         "self.problem = None\nawait self._wait_until_decided(batch)\n",
         "await self._wait_until_decided(batch)\n",
-        "A partition that works again refuses transactions.",
+        "A partition that works again has the error of a feed that has ended.",
         nodes(
-            "unit/sync/test_client_active_partition.py::test_partition_whose_feed_works_again_accepts_contexts"
+            "unit/sync/test_client_active_partition.py::test_problem_of_a_feed_ends_with_the_next_batch"
         ),
     ),
 )

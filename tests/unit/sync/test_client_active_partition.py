@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import pytest
 
 from tests.support.eventually import eventually
-from waltz.client import ClientAhead, ClientClosed, Draft, Transaction
+from waltz.client import ClientAhead, ClientClosed, ClusterUnreachable, Draft, Transaction
 from waltz.protocol import ReqId
 from waltz.runtime.core.json_metrics import JsonMetrics
 from waltz.sync.callbacks import Application, TransactionBuilder, TransactionContext
@@ -101,6 +101,26 @@ async def test_partition_whose_feed_works_again_accepts_contexts() -> None:
         partition.check_accepts()
     await eventually(lambda: partition.mark == 0)
     partition.check_accepts()
+    running.cancel()
+    await partition.stop(ClientClosed)
+    workers.shut_down()
+
+
+async def test_problem_of_a_feed_ends_with_the_next_batch() -> None:
+    workers = Workers(1, 1)
+    partition = ActivePartition(
+        0,
+        -1,
+        cast(Any, Client(ClusterUnreachable("no answer"), transaction(0))),
+        Silent(),
+        workers,
+        CallbackMetrics(JsonMetrics(lambda: 0.0), 0),
+        OpenContexts(0, 10),
+    )
+    running = asyncio.create_task(partition.run())
+    await eventually(lambda: str(partition.problem) == "no answer")
+    await eventually(lambda: partition.mark == 0)
+    assert partition.problem is None
     running.cancel()
     await partition.stop(ClientClosed)
     workers.shut_down()
