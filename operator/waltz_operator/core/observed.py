@@ -98,8 +98,8 @@ class ObservedCluster:
     its pool first reported the loss.
     ``growth_refusals`` has the volume claims that the API server would refuse to enlarge to the
     size of their pool, each with the reason (`core.volume_growth.UNCHECKED` if its dry run failed).
-    ``file_system_seconds`` has the claims whose file
-    system waits for its resize, each with the seconds since it began to wait.
+    ``file_system_seconds`` has the claims whose file system waits for its resize, each with the
+    seconds since it began to wait.
     ``authority`` is the certificate authority of the operator, None if the cluster has none or if
     it cannot be decoded. ``authority_problem`` says what of its secret cannot be decoded.
     """

@@ -174,24 +174,23 @@ def refusal_text(growth: VolumeGrowth, reason: str, sizes: VolumeSizes) -> str:
         )
     pool = growth.pool
     largest: str = getattr(sizes, growth.kind)
-    has_grown = is_smaller(growth.requested, largest)
-    changed = (
-        f"other claims of {pool} request {largest} already, so its size cannot be set back. Remove "
-        "the cause, for example raise the quota, and the growth continues"
-        if has_grown
-        else "nothing was changed"
-    )
-    set_back = (
-        ""
-        if has_grown
-        else f". To keep the size, set volumes.{growth.kind}.size of {pool} back to "
-        f"{growth.requested}"
-    )
+    if is_smaller(growth.requested, largest):
+        changed = (
+            f"other claims of {pool} request {largest} already, so its size cannot be set back. "
+            "Remove the cause, for example raise the quota, and the growth continues"
+        )
+        way_back = ""
+    else:
+        changed = "nothing was changed"
+        way_back = (
+            f". To keep the size, set volumes.{growth.kind}.size of {pool} back to "
+            f"{growth.requested}"
+        )
     return (
         f"volume {growth.claim}: {growth.size} of {growth.wanted}, cannot grow: {reason}; "
         f"{changed}. For larger volumes, replace the copy: add a StoragePool with "
         f"{growth.wanted} to spec.pools, wait until it has its copy, then remove {pool} (the "
-        f"number of copies goes up by one and back, as 3, 4, 3){set_back}"
+        f"number of copies goes up by one and back, as 3, 4, 3){way_back}"
     )
 
 

@@ -38,6 +38,16 @@ STORAGES = add_storage_node(StorageMaps.empty(), "a:1", 0, 2)
 BACKUP = ClusterBackup("orders", ROOT, KEY, PARTITIONS, 0, 0, STORAGES, {}, {})
 
 
+def use_cluster(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+    """Let a rescue open ``cluster``, whatever it is to open."""
+
+    @asynccontextmanager
+    async def open_cluster(_: Target) -> AsyncIterator[Cluster]:
+        yield cluster
+
+    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+
+
 @pytest.mark.parametrize(
     ("create_from", "assignments", "written"),
     [
@@ -58,14 +68,10 @@ async def test_rescue_whose_storage_does_not_answer_says_what_was_written(
     if create_from is None:
         await create_cluster(store, ROOT, "orders", PARTITIONS, key=KEY, storages=STORAGES)
 
-    @asynccontextmanager
-    async def open_cluster(where: Target) -> AsyncIterator[Cluster]:
-        yield Cluster(store, where.root)
-
     async def fence_replicas(*_: Any, **__: Any) -> None:
         raise FencingFailed("storage a:1: connection refused")
 
-    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+    use_cluster(monkeypatch, Cluster(store, ROOT))
     monkeypatch.setattr(rescue, "fence_replicas", fence_replicas)
     plan = rescue._RescuePlan([], create_from, assignments)
     with pytest.raises(
@@ -85,14 +91,10 @@ async def test_rescue_assigns_all_partitions_of_all_storages_by_one_write(
     await create_cluster(cluster.store, ROOT, "orders", PARTITIONS, key=KEY, storages=storages)
     version = (await cluster.replica_assignments()).version
 
-    @asynccontextmanager
-    async def open_cluster(_: Target) -> AsyncIterator[Cluster]:
-        yield cluster
-
     async def write_metadata(*_: Any) -> None:
         pass
 
-    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+    use_cluster(monkeypatch, cluster)
     monkeypatch.setattr(rescue, "_write_metadata", write_metadata)
     held = {"a:1": (0, 1), "b:1": (1,), "c:1": (0,)}
     plan = rescue._RescuePlan([], None, held)
@@ -226,10 +228,6 @@ async def test_repeated_restore_uses_and_writes_the_outside_addresses_of_the_bac
     backup = replace(BACKUP, outside=OutsideAddresses({"a:1": "127.0.0.1:1", "a:2": "127.0.0.1:2"}))
     where = Target("zk:1", ROOT, PLAINTEXT, access="outside")
 
-    @asynccontextmanager
-    async def open_cluster(where: Target) -> AsyncIterator[Cluster]:
-        yield Cluster(store, where.root)
-
     async def fence_replicas(*_: Any, network: Network, **__: Any) -> None:
         with pytest.raises(DialFailed, match=r"outside address of a:1\)"):
             await RpcConnection.open_storage(
@@ -237,7 +235,7 @@ async def test_repeated_restore_uses_and_writes_the_outside_addresses_of_the_bac
             )
         raise FencingFailed("storage a:1: connection refused")
 
-    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+    use_cluster(monkeypatch, Cluster(store, ROOT))
     monkeypatch.setattr(rescue, "fence_replicas", fence_replicas)
     plan = await rescue._plan(where, backup, 1.0)
     assert (plan.create_from, plan.outside) == (None, backup.outside)
@@ -280,15 +278,11 @@ async def test_repeated_restore_writes_the_declaration_of_the_backup_first(
     backup = replace(BACKUP, transport=ServerTransport(Transport.PLAINTEXT))
     where = Target("zk:1", ROOT, None)
 
-    @asynccontextmanager
-    async def open_cluster(where: Target) -> AsyncIterator[Cluster]:
-        yield Cluster(store, where.root)
-
     async def fence_replicas(_: Any, tls: TlsConfig, *__: Any, **___: Any) -> None:
         assert tls == PLAINTEXT
         raise FencingFailed("storage a:1: connection refused")
 
-    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+    use_cluster(monkeypatch, Cluster(store, ROOT))
     monkeypatch.setattr(rescue, "fence_replicas", fence_replicas)
     plan = await rescue._plan(where, backup, 1.0)
     assert (plan.create_from, plan.transport) == (None, backup.transport)
@@ -308,11 +302,7 @@ async def test_restore_of_an_incomplete_cluster_says_how_to_repeat_it(
     await create_cluster(store, ROOT, "orders", PARTITIONS, key=KEY, storages=STORAGES)
     await store.delete(Paths(ROOT).connection)
 
-    @asynccontextmanager
-    async def open_cluster(where: Target) -> AsyncIterator[Cluster]:
-        yield Cluster(store, where.root)
-
-    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+    use_cluster(monkeypatch, Cluster(store, ROOT))
     where = Target("zk:1", ROOT, PLAINTEXT)
     with pytest.raises(Failed, match=f"delete it with: waltz cluster delete {BACKUP.name}$"):
         await rescue._plan(where, BACKUP, 1.0)

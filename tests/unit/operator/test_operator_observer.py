@@ -25,7 +25,12 @@ from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL, Component, labels
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import ClusterIncomplete, ClusterMalformed, ClusterPresent
+from waltz_operator.core.observed import (
+    ClusterIncomplete,
+    ClusterMalformed,
+    ClusterPresent,
+    ObservedCluster,
+)
 from waltz_operator.core.steps import IssueCertificates
 from waltz_operator.shell.environment import Environment, NetworkEnvironment
 from waltz_operator.shell.executor import Executor, StepFailed
@@ -183,18 +188,23 @@ async def test_certificates_are_refreshed_by_a_reconcile_and_not_by_a_check() ->
     assert refreshed == ["log"]
 
 
-async def test_observed_secrets_have_the_names_of_their_parts_only() -> None:
-    """The observation is kept and its parts are logged: it must not have a private key."""
-    confidential = base64.b64encode(b"private key").decode()
-    parts = {"ca.crt": confidential, "tls.crt": confidential, "tls.key": confidential}
-    world = world_with_secret("log-tls", parts)
+async def observed(world: World) -> ObservedCluster:
+    """Observe the cluster of ``world`` without faults."""
     kube, environment = FaultyKube(world, Faults()), FakeEnvironment(StoredZnodes(world), Faults())
-    found = await observe(
+    return await observe(
         world.desired(),
         cast(Kube, kube),
         cast(Environment, environment),
         datetime.datetime.now(datetime.UTC),
     )
+
+
+async def test_observed_secrets_have_the_names_of_their_parts_only() -> None:
+    """The observation is kept and its parts are logged: it must not have a private key."""
+    confidential = base64.b64encode(b"private key").decode()
+    parts = {"ca.crt": confidential, "tls.crt": confidential, "tls.key": confidential}
+    world = world_with_secret("log-tls", parts)
+    found = await observed(world)
     secret = found.objects[ObjectKey("Secret", "log-tls")]
     assert secret["data"] == dict.fromkeys(parts, "")
     assert confidential not in repr(found)
@@ -206,13 +216,7 @@ async def test_own_authority_that_cannot_be_decoded_is_observed_as_a_problem(own
     world = world_with_secret("log-authority", {"previous.key": _JUNK, "tls.crt": _JUNK})
     metadata = world.objects[ObjectKey("Secret", "log-authority")]["metadata"]
     metadata["labels"] = labels(owner, Component.CLUSTER)
-    kube, environment = FaultyKube(world, Faults()), FakeEnvironment(StoredZnodes(world), Faults())
-    found = await observe(
-        world.desired(),
-        cast(Kube, kube),
-        cast(Environment, environment),
-        datetime.datetime.now(datetime.UTC),
-    )
+    found = await observed(world)
     expected = "its part tls.crt is not a certificate in PEM" if owner == "log" else ""
     assert (found.authority, found.authority_problem) == (None, expected)
 
@@ -236,11 +240,5 @@ async def test_claim_without_labels_that_a_storage_uses_is_observed_by_its_name(
     world.pools["a"]["metadata"]["labels"] = {CLUSTER_LABEL: "log"}
     key = ObjectKey("PersistentVolumeClaim", "data-a-storage-0")
     world.objects[key] = {"metadata": {"name": key.name, "uid": "restored"}}
-    kube, environment = FaultyKube(world, Faults()), FakeEnvironment(StoredZnodes(world), Faults())
-    found = await observe(
-        world.desired(),
-        cast(Kube, kube),
-        cast(Environment, environment),
-        datetime.datetime.now(datetime.UTC),
-    )
+    found = await observed(world)
     assert found.objects[key]["metadata"]["uid"] == "restored"
